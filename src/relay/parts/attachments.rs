@@ -12,7 +12,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
@@ -36,7 +36,7 @@ use crate::net::media::{
 use crate::net::proxy::ProxyRules;
 use crate::net::send_lease::SendLease;
 use crate::net::tls::Tls;
-use crate::relay::clock::unix_ms;
+use crate::relay::clock::now_ms;
 use crate::relay::handle::SendError;
 use crate::relay::transport::{Credentials, LinkStatus, USER_AGENT};
 use crate::session::TurnId;
@@ -105,7 +105,7 @@ fn token_minter(
         let credentials = credentials.borrow().clone()?;
         let skew_ms = link.borrow().clock_skew_ms;
         let skew_ms = skew_ms.filter(|skew| skew.unsigned_abs() <= MAX_SKEW_MS);
-        let now_ms = unix_ms(SystemTime::now()).saturating_add(skew_ms.unwrap_or(0));
+        let now_ms = now_ms().saturating_add(skew_ms.unwrap_or(0));
         Some(UpgradeToken::mint(
             &credentials.gateway_id,
             &credentials.secret,

@@ -40,8 +40,7 @@ impl Approvals {
     /// What the author of a turn may decide of what it asks. With access rules, only an owner who alone may answer decides what allows
     /// an action for ever.
     pub fn standing(&self, asker: Asker) -> AskerStanding {
-        let is_answered_by_others =
-            self.anyone_in_group && !asker.is_direct && self.approvers == Approvers::Author;
+        let is_answered_by_others = self.anyone_may_answer && !asker.is_direct;
         if !asker.may_answer {
             AskerStanding::Denied
         } else if self.approvers == Approvers::Owners && !asker.is_owner {

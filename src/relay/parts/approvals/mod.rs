@@ -188,7 +188,8 @@ pub struct Asking {
 pub struct Approvals {
     prompts: Prompts,
     approvers: Approvers,
-    anyone_in_group: bool,
+    /// Whether anyone in a group may answer.
+    anyone_may_answer: bool,
     waiting: IdMap<QuestionId, Waiting>,
     last_question: u64,
     /// When closed questions of agents are looked for next.
@@ -269,7 +270,7 @@ impl Approvals {
         Self {
             prompts: Prompts::new(settings.clone(), [first, second, third], number),
             approvers: settings.approvers,
-            anyone_in_group: settings.anyone_in_group,
+            anyone_may_answer: settings.anyone_may_answer(),
             waiting: IdMap::default(),
             last_question: 0,
             check_at: Duration::ZERO,
