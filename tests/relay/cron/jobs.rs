@@ -485,14 +485,13 @@ async fn the_answer_of_a_job_says_that_it_was_cut_short() {
 
 #[tokio::test]
 async fn the_saved_answer_of_a_job_says_that_it_was_too_long() {
-    let long = AgentEvent::Text("x".repeat(2 << 20));
-    let (texts, _, saved) = answered(
-        vec![AgentEvent::Text("[SILENT]\n".to_owned()), long],
-        TurnEnd::Completed,
-    )
-    .await;
-    assert!(texts.is_empty());
-    assert!(saved.ends_with("xx\n\n[truncated: the answer is too long]"));
+    for end in [TurnEnd::Completed, TurnEnd::Truncated(Truncation::Size)] {
+        let long = AgentEvent::Text("x".repeat(2 << 20));
+        let says = vec![AgentEvent::Text("[SILENT]\n".to_owned()), long];
+        let (texts, _, saved) = answered(says, end).await;
+        assert!(texts.is_empty());
+        assert!(saved.ends_with("xx\n\n[truncated: the answer is too long]"));
+    }
 }
 
 #[tokio::test]

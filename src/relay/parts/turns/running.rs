@@ -275,6 +275,11 @@ impl Turns {
                 self.counters.done += 1;
                 (RowState::Done, TurnResult::Done, None)
             }
+            // The report says so already.
+            TurnEnd::Truncated(Truncation::Size) if report.truncated => {
+                self.counters.done += 1;
+                (RowState::Done, TurnResult::Done, None)
+            }
             TurnEnd::Truncated(why) => {
                 self.counters.done += 1;
                 let notice = match why {
