@@ -327,6 +327,27 @@ async fn an_awaited_answer_has_a_line_for_each_file() {
 }
 
 #[tokio::test]
+async fn whoever_waits_for_an_agent_that_declines_learns_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = ScriptedAgent::new(|turn| async move {
+        if turn.input.text.contains("explain") {
+            turn.events.text("Not this.").await;
+        }
+        TurnEnd::Refused
+    });
+    let relay = start_with(dir.path(), agent, |settings| settings.streaming.typing = false).await;
+    for (id, prompt, answer) in [
+        ("d1", "do it", "The agent declined to answer."),
+        ("d2", "explain", "Not this."),
+    ] {
+        let request = handed(id, DeliveryKind::Template, None, prompt);
+        let response = relay.handle.request(request).await.unwrap();
+        assert_eq!(response.content, answer);
+    }
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path()).await;

@@ -389,11 +389,13 @@ impl EventLoop {
             return self.show_end(ended, report);
         }
         let text = report.collected.trim();
-        let answer = (ended.outcome == RowState::Done).then_some((&*ended.agent, text));
-        let is_answered = self.handed.answer(ended.row, answer, now_ms);
         let origin = &ended.origin;
         let language = self.language(&origin.chat);
         let shown = whole_answer(text, report.truncated, ended.notice.as_deref(), language);
+        // An agent that said nothing may have declined: who waits learns that, too.
+        let content = if text.is_empty() { &shown } else { text };
+        let answer = (ended.outcome == RowState::Done).then_some((&*ended.agent, content));
+        let is_answered = self.handed.answer(ended.row, answer, now_ms);
         let ops = if shown.is_empty() {
             DurableOps::new()
         } else if origin.has_chat() {
