@@ -130,9 +130,9 @@ pub struct OpResult {
     /// The same, spelled flat.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub chat_type: Option<Scalar>,
-    /// The chat takes nothing any more, so that the op is not tried again. Not on the wire: a platform without a connector says so.
+    /// Trying again cannot help: the chat takes nothing any more. Not on the wire: a platform without a connector says so.
     #[serde(skip)]
-    pub is_final: bool,
+    pub is_permanent: bool,
 }
 
 #[derive(Deserialize)]

@@ -144,7 +144,7 @@ fn result() -> OpResult {
         chat_info: Some(json!({"name": "n", "type": "dm"})),
         name: some(),
         chat_type: some(),
-        is_final: false,
+        is_permanent: false,
     }
 }
 

@@ -198,7 +198,7 @@ impl Prompts {
                 PromptStep::Nothing
             }
             Outcome::Refused { declined, result } => {
-                let may_retry = !declined && !result.is_final;
+                let may_retry = !declined && !result.is_permanent;
                 let fallback = open.shape.take_fallback().filter(|_| may_retry);
                 open.showing = Visibility::Sending;
                 fallback.map_or_else(|| PromptStep::Resolved(self.end_unshown(at)), PromptStep::Show)

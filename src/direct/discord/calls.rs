@@ -192,7 +192,7 @@ impl DiscordCalls {
             && reply_to.is_some_and(|reply_to| deferred.is_for_one(reply_to))
         {
             return Err(OpResult {
-                is_final: true,
+                is_permanent: true,
                 ..refused("gone", "what is for one person alone cannot be sent any more")
             });
         }
@@ -329,7 +329,9 @@ impl DiscordCalls {
                 DiscordFault::Temporary => self.end_early(CallsEnded::NotSent, sent),
                 DiscordFault::Archived if self.unarchives() => {}
                 DiscordFault::Archived => self.refuse("archived", &message, false, sent),
-                DiscordFault::Refused { code, is_final } => self.refuse(code, &message, is_final, sent),
+                DiscordFault::Refused { code, is_permanent } => {
+                    self.refuse(code, &message, is_permanent, sent);
+                }
             },
         }
         None
@@ -427,9 +429,9 @@ impl DiscordCalls {
             .is_some_and(|step| step.request.method == RestMethod::Delete)
     }
 
-    fn refuse(&mut self, code: &str, message: &str, is_final: bool, sent: &mut SentMessages) {
+    fn refuse(&mut self, code: &str, message: &str, is_permanent: bool, sent: &mut SentMessages) {
         let result = OpResult {
-            is_final,
+            is_permanent,
             ..refused(code, &printable(message, MAX_ERROR_CHARS))
         };
         self.end_early(CallsEnded::Done(result.into()), sent);
@@ -809,7 +811,7 @@ mod tests {
         calls.answered(error(404, 10_008), &mut sent);
         let refused = refusal(&calls);
         assert_eq!(
-            (refused.code, refused.is_final),
+            (refused.code, refused.is_permanent),
             (Some("message_not_found".into()), false)
         );
         let mut calls = begin(edit(json!({"notify": true})), &mut sent).unwrap();
@@ -836,7 +838,7 @@ mod tests {
         let edit = |metadata: Value| json!({"op": "edit", "chat_id": "5", "message_id": "10", "content": "x", "metadata": metadata});
         let mut calls = begin(edit(json!({})), &mut sent).unwrap();
         calls.answered(error(400, 50_083), &mut sent);
-        assert!(!refusal(&calls).is_final);
+        assert!(!refusal(&calls).is_permanent);
         let mut calls = begin(edit(json!({"notify": true})), &mut sent).unwrap();
         let first = next(&calls);
         calls.answered(error(400, 50_083), &mut sent);
@@ -855,15 +857,16 @@ mod tests {
     #[test]
     fn a_refusal_is_not_final_unless_the_chat_is_closed() {
         let mut sent = SentMessages::default();
-        for (status, code, is_final) in [(413, 40_005, false), (403, 50_013, false), (403, 50_007, true)] {
+        for (status, code, is_permanent) in [(413, 40_005, false), (403, 50_013, false), (403, 50_007, true)]
+        {
             let op = json!({"op": "send", "chat_id": "5", "content": "x"});
             let mut calls = begin(op, &mut sent).unwrap();
             calls.answered(error(status, code), &mut sent);
-            assert_eq!(refusal(&calls).is_final, is_final, "{code}");
+            assert_eq!(refusal(&calls).is_permanent, is_permanent, "{code}");
         }
         let op = json!({"op": "prompt", "chat_id": "5", "content": "ok?", "prompt_kind": "approval", "prompt_id": "abc",
             "options": []});
-        assert!(!begin(op, &mut sent).unwrap_err().is_final);
+        assert!(!begin(op, &mut sent).unwrap_err().is_permanent);
     }
 
     #[test]
@@ -874,7 +877,7 @@ mod tests {
         let mut calls = begin(react(), &mut sent).unwrap();
         assert_eq!(calls.answered(limit(20), &mut sent), None);
         let refused = refusal(&calls);
-        assert_eq!((refused.is_final, refused.rate_limited()), (false, None));
+        assert_eq!((refused.is_permanent, refused.rate_limited()), (false, None));
         // A short one is waited for, a few times.
         let mut calls = begin(react(), &mut sent).unwrap();
         for _ in 0..MAX_PATIENCE {

@@ -167,13 +167,13 @@ impl RequestPlanner {
                 metadata,
                 ..
             } => {
-                let is_final = metadata.has_last_text();
-                let kind = if is_final || sent.edits_buttons(action) {
+                let is_last_text = metadata.has_last_text();
+                let kind = if is_last_text || sent.edits_buttons(action) {
                     CallKind::Required
                 } else {
                     CallKind::Droppable
                 };
-                self.edit(message_id, &sent.parts(message_id), content, kind, is_final)
+                self.edit(message_id, &sent.parts(message_id), content, kind, is_last_text)
             }
             Action::Typing { content, .. } => {
                 if content.as_deref() == Some("") {
@@ -617,7 +617,7 @@ impl RequestPlanner {
         known: &[String],
         content: &str,
         kind: CallKind,
-        is_final: bool,
+        is_last_text: bool,
     ) -> Result<RequestPlan, OpResult> {
         let parts = discord_parts(content);
         if parts.is_empty() {
@@ -641,7 +641,7 @@ impl RequestPlanner {
                     },
                 };
                 PlannedRequest {
-                    if_gone: is_final.then(|| Box::new(replacement)),
+                    if_gone: is_last_text.then(|| Box::new(replacement)),
                     ..PlannedRequest::of_text(request, Some(shown.clone())).or_by_token(by_token)
                 }
             } else {

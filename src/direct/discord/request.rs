@@ -180,7 +180,7 @@ pub enum DiscordFault {
         /// A short name of the reason.
         code: &'static str,
         /// Whether the chat takes nothing any more. Rights may lack for one kind of message only.
-        is_final: bool,
+        is_permanent: bool,
     },
 }
 
@@ -189,7 +189,7 @@ impl DiscordFault {
     pub fn of(status: u16, code: i64, retry_after: Option<Duration>) -> Self {
         let refused = |code| Self::Refused {
             code,
-            is_final: matches!(code, "chat_not_found" | "no_access" | "blocked"),
+            is_permanent: matches!(code, "chat_not_found" | "no_access" | "blocked"),
         };
         match code {
             _ if status == 429 => Self::Limited(retry_after.unwrap_or(BAN)),
@@ -298,12 +298,12 @@ mod tests {
         ] {
             let DiscordFault::Refused {
                 code: named,
-                is_final,
+                is_permanent,
             } = DiscordFault::of(status, code, None)
             else {
                 panic!("{code}")
             };
-            assert_eq!((named, is_final), (wanted, wanted_final), "{code}");
+            assert_eq!((named, is_permanent), (wanted, wanted_final), "{code}");
         }
     }
 

@@ -425,7 +425,7 @@ fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
         .open(request(4, "dm"), &on(Some(&native)), secs(0))
         .unwrap();
     let closed = Outcome::from(OpResult {
-        is_final: true,
+        is_permanent: true,
         ..OpResult::default()
     });
     let then = prompts.op_finished(&opened.prompt, &closed, secs(0));

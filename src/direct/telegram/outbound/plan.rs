@@ -135,7 +135,7 @@ pub(super) struct TextEnd {
     /// Whether the last message has buttons, or had them before this edit.
     pub(super) has_buttons: bool,
     /// Whether the text must be shown, as new messages if the edited ones are gone.
-    pub(super) is_final: bool,
+    pub(super) must_show: bool,
     /// Whether the calls may be dropped: an intermediate edit.
     pub(super) is_droppable: bool,
 }
@@ -327,7 +327,7 @@ impl Planner<'_> {
             edited: None,
             resume_key: Some(resume_key),
             has_buttons,
-            is_final: !target.silent,
+            must_show: !target.silent,
             is_droppable: false,
         });
         Ok(self.resumed(resume_key, target, steps, end))
@@ -415,8 +415,8 @@ impl Planner<'_> {
         if !extra.is_empty() {
             steps.push_back(PlannedCall::Delete { ids: extra });
         }
-        let is_final = metadata.has_last_text();
-        if is_final
+        let is_last_text = metadata.has_last_text();
+        if is_last_text
             && !has_buttons
             && let Some(markdown) = self.rich(content)
         {
@@ -434,8 +434,8 @@ impl Planner<'_> {
             edited: Some(id),
             resume_key: None,
             has_buttons,
-            is_final,
-            is_droppable: !is_final && !has_buttons,
+            must_show: is_last_text,
+            is_droppable: !is_last_text && !has_buttons,
         });
         Ok(OpPlan {
             target,

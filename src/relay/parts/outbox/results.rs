@@ -102,7 +102,7 @@ impl Outbox {
                     .as_ref()
                     .map(|error| printable(error.as_str(), MAX_LOGGED_ERROR));
                 let (kind, peer) = (&*op.body.name, self.peer);
-                if result.is_final {
+                if result.is_permanent {
                     // The transport has reported the chat, once.
                     tracing::debug!(parent: op.span(), op = row.0, kind, error, "{peer} refused an op for good");
                 } else {
@@ -123,7 +123,7 @@ impl Outbox {
                     return effects.push(Effect::Declined(group));
                 }
                 let error = error.as_deref().unwrap_or("no reason given");
-                if result.is_final {
+                if result.is_permanent {
                     let reason = format!("{peer} refused it: {error}");
                     return self.drop_answer(id, &reason, true, now.unix_ms, effects);
                 }

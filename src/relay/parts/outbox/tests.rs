@@ -301,7 +301,7 @@ fn a_refusal_for_good_is_not_tried_again_and_the_answer_is_kept_as_undelivered()
     let (id, _) = world.sent();
     let result = OpResult {
         error: Some("Forbidden: bot was blocked by the user".into()),
-        is_final: true,
+        is_permanent: true,
         ..OpResult::default()
     };
     let seen = world.result(id, SendResult::Answered(Box::new(result.into())));

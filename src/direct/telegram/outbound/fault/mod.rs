@@ -162,7 +162,7 @@ impl ApiFault {
     }
 
     /// Whether trying again cannot help, whatever is sent. Rights may lack for one kind of message only.
-    pub fn is_final(self) -> bool {
+    pub fn is_permanent(self) -> bool {
         self.closes_chat() && self != Self::Refused("no_rights")
     }
 

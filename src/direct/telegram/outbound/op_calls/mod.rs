@@ -281,7 +281,7 @@ impl OpCalls {
                     _ => {}
                 }
                 let result = OpResult {
-                    is_final: fault.is_final(),
+                    is_permanent: fault.is_permanent(),
                     ..refused(code, &printable(description, MAX_ERROR_CHARS))
                 };
                 self.end_early(OpStep::Done(result.into()), cache);
@@ -454,9 +454,9 @@ impl OpCalls {
         }
     }
 
-    /// A message to edit is gone. A final text is sent as new messages, from this part on.
+    /// A message to edit is gone. The last text is sent as new messages, from this part on.
     fn replace(&mut self) -> bool {
-        let OpEnd::Text(TextEnd { is_final: true, .. }) = self.end else {
+        let OpEnd::Text(TextEnd { must_show: true, .. }) = self.end else {
             return false;
         };
         let Some(PlannedCall::Edit { id: gone, .. }) = self.steps.front() else {

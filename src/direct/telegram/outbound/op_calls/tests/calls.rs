@@ -51,7 +51,7 @@ fn a_message_names_its_anchor_its_topic_and_whether_it_notifies() {
 }
 
 #[test]
-fn an_edit_is_only_for_show_unless_it_is_final() {
+fn an_edit_is_only_for_show_unless_it_has_the_last_text() {
     let mut bot = TestBot::new();
     let body = json!({
         "chat_id": 42, "message_id": 5, "text": "<i>x</i>", "parse_mode": "HTML",

@@ -267,7 +267,7 @@ fn a_closed_chat_is_reported_with_its_reason() {
         let OpStep::Done(Outcome::Refused { result, .. }) = run.end else {
             unreachable!();
         };
-        assert_eq!(result.is_final, reason != "no_rights", "{reason}");
+        assert_eq!(result.is_permanent, reason != "no_rights", "{reason}");
         assert_eq!(result.error.unwrap().as_str(), description);
         let again = bot.run(&send("x"), &[error(code, description)]);
         assert_eq!(again.observations, [], "{reason} is reported once");

@@ -147,8 +147,8 @@ fn send(text: &str) -> Value {
     json!({"op": "send", "chat_id": PERSON, "content": text, "reply_to": "7", "metadata": {"notify": true}})
 }
 
-fn edit(id: &str, text: &str, is_final: bool) -> Value {
-    let metadata = if is_final {
+fn edit(id: &str, text: &str, is_last_text: bool) -> Value {
+    let metadata = if is_last_text {
         json!({"notify": true})
     } else {
         json!({})
