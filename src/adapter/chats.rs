@@ -67,6 +67,7 @@ impl Chat {
     }
 
     /// The same chat with other facts.
+    #[must_use]
     pub fn with_facts(&self, facts: ChatFacts) -> Self {
         let id = self.id.clone();
         Self { id, facts }

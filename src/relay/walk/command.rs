@@ -80,25 +80,7 @@ impl EventLoop {
             .english()
             .to_owned(),
             SlashCommand::Status => self.describe_session(origin, language),
-            SlashCommand::Agent(name) => {
-                let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
-                let input = route_input(chat);
-                let allowed = self.access.agents(author);
-                let of_chat = self.chats.session_of_chat(chat);
-                let answer = self.agents.choose(
-                    of_chat.as_ref().unwrap_or(session),
-                    name.as_deref(),
-                    allowed.as_deref(),
-                    &input,
-                    (language, now_ms),
-                    effects,
-                );
-                if let Some(of_chat) = of_chat {
-                    // For what is replied to the command.
-                    self.agents.inherit_choice(session, &of_chat, now_ms, effects);
-                }
-                answer
-            }
+            SlashCommand::Agent(name) => self.choose_agent(name.as_deref(), origin, language),
             SlashCommand::WhoAmI => self.access.describe(author, language),
             SlashCommand::Usage => {
                 let now_ms = self.clock.unix_ms();
@@ -140,6 +122,27 @@ impl EventLoop {
             | SlashCommand::Project(_) => return,
         };
         self.answer_command(&answer, call);
+    }
+
+    /// `/agent`: chooses the agent of a session, or of its chat.
+    fn choose_agent(&mut self, name: Option<&str>, origin: &TurnOrigin, language: Language) -> String {
+        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+        let input = route_input(&origin.chat);
+        let allowed = self.access.agents(&origin.author);
+        let of_chat = self.chats.session_of_chat(&origin.chat);
+        let answer = self.agents.choose(
+            of_chat.as_ref().unwrap_or(&origin.session),
+            name,
+            allowed.as_deref(),
+            &input,
+            (language, now_ms),
+            effects,
+        );
+        if let Some(of_chat) = of_chat {
+            // For what is replied to the command.
+            (self.agents).inherit_choice(&origin.session, &of_chat, now_ms, effects);
+        }
+        answer
     }
 
     /// Whether a command takes a turn in its session, as a message does. Outside threads where each message is a session of its own,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 
+use crate::adapter::Chat;
 use crate::adapter::stream::{DurableAction, DurableActions, TurnResult};
-use crate::adapter::{Chat, ChatFacts};
 use crate::relay::effects::{CommandCall, Pending, QuietWaiter};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::origin::TurnOrigin;
