@@ -409,6 +409,41 @@ impl MessageChange {
     }
 }
 
+/// A message that waits, and is handed to the turn that it met once the journal has written that it runs.
+#[derive(Debug)]
+pub(super) struct Steering {
+    pub(super) session: SessionKey,
+    /// The turn.
+    pub(super) met: TurnId,
+    pub(super) key: MessageKey,
+    pub(super) event: Box<MessageEvent>,
+    pub(super) kind: SteeringKind,
+}
+
+impl Steering {
+    /// An edit that says nothing.
+    #[cfg(test)]
+    pub(super) fn empty_edit(session: SessionKey, met: TurnId) -> Self {
+        let event = Box::<MessageEvent>::default();
+        Self {
+            session,
+            met,
+            key: super::parts::messages::Messages::new().key(&event),
+            event,
+            kind: SteeringKind::Edit(InboxSeq(1)),
+        }
+    }
+}
+
+/// What is handed to a turn that runs.
+#[derive(Debug)]
+pub(super) enum SteeringKind {
+    /// A new message, as it came.
+    Message(Arc<TurnOrigin>, MessageLine),
+    /// An edit of the message with this row, which the turn answers.
+    Edit(InboxSeq),
+}
+
 /// A message that arrives: who wrote it, where, and whether they may.
 #[derive(Debug)]
 pub(super) struct Arrival {

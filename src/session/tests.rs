@@ -913,12 +913,12 @@ fn a_session_waits_for_rows_in_memory_and_in_the_journal() {
     let Admission::Start(turn) = sessions.admit(&a) else {
         panic!("there is room")
     };
-    assert!(!sessions.has_waiting(&a) && !sessions.has_waiting(&b));
+    assert_eq!((sessions.waiting(&a), sessions.waiting(&b)), (0, 0));
     assert_eq!(sessions.admit(&a), Admission::Wait { behind: Some(turn) });
     sessions.enqueue(&a, 1);
-    assert!(sessions.has_waiting(&a) && !sessions.has_waiting(&b));
+    assert_eq!((sessions.waiting(&a), sessions.waiting(&b)), (1, 0));
     assert!(matches!(sessions.admit(&a), Admission::Wait { .. }));
     assert!(sessions.enqueue(&a, 2), "it does not fit");
     sessions.withdraw(&a, 1);
-    assert!(sessions.has_waiting(&a), "the journal has another");
+    assert_eq!(sessions.waiting(&a), 1, "the journal has another");
 }

@@ -557,13 +557,6 @@ impl Sessions {
         }
     }
 
-    /// Whether rows of the session wait, in memory or in the journal.
-    pub fn has_waiting(&self, key: &SessionKey) -> bool {
-        let waits =
-            |session: &Session| !session.queue.is_empty() || session.in_journal != JournalRows::Nothing;
-        self.active.get(key).is_some_and(waits)
-    }
-
     /// The session's turn.
     pub fn turn_of(&self, key: &SessionKey) -> Option<TurnId> {
         self.active.get(key).and_then(|session| session.state.turn())

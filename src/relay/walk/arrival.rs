@@ -11,7 +11,7 @@ use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
     AboutTurn, Accepting, Arrival, CommandCall, HeldMessage, Intent, MessageChange, NewMessage, OwnMessage,
-    Place, QuestionResponse, SelectedAgent, Task, Work,
+    Place, QuestionResponse, SelectedAgent, Steering, SteeringKind, Task, Work,
 };
 use crate::relay::event_loop::{EventLoop, STEP_BATCH};
 use crate::relay::ops::{DurableOps, OpGroup};
@@ -435,21 +435,20 @@ impl EventLoop {
                     Place::Queue(behind) => behind.zip(event),
                     Place::Turn(_) | Place::Change | Place::None => None,
                 };
-                if let Some((turn, event)) = &met
-                    && self.steer(session, *turn, event)
-                {
-                    self.turns.release(session, place);
-                    self.messages
-                        .set_last(session, (&chat.id, author), key, (row, 1), message);
-                    return self.end_row(row, RowState::Done, DurableOps::new(), None);
-                }
                 if self.turns.enqueue(session, row)
                     && let Some(notice) = self.settings.overflow_notice.clone()
                 {
                     self.notify(&notice, session, chat);
                 }
-                if let Some((turn, event)) = &met {
-                    self.supersede(session, *turn, event);
+                if let Some((met, event)) = met {
+                    let steering = Steering {
+                        session: session.clone(),
+                        met,
+                        key,
+                        event,
+                        kind: SteeringKind::Message(Arc::clone(&origin), message),
+                    };
+                    self.meet(row, steering);
                 }
             }
             Intent::Command { command, about } => {
@@ -626,33 +625,72 @@ impl EventLoop {
         selection.map(|selection| selection.agent)
     }
 
-    /// Hands a message to the turn that it met, if `sessions.busy_mode` says so.
-    pub fn steer(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) -> bool {
-        if self.settings.busy_mode != BusyMode::Steer {
-            return false;
+    /// A message that waits met a turn: it is handed to it, stops it, or goes on waiting, as `sessions.busy_mode` says.
+    pub fn meet(&mut self, row: InboxSeq, steering: Steering) {
+        let Steering {
+            session, met, event, ..
+        } = &steering;
+        match self.settings.busy_mode {
+            BusyMode::Queue => {}
+            BusyMode::Interrupt => self.supersede(session, *met, event),
+            BusyMode::Steer => {
+                if let MetAgent::Same(selection) = self.met_agent(session, *met, event)
+                    && self.turns.may_steer(session, (*met, row), &selection.agent)
+                {
+                    let now_ms = self.clock.unix_ms();
+                    self.turns.mark_steering(row, steering, now_ms, &mut self.effects);
+                }
+            }
         }
-        let MetAgent::Same(selection) = self.met_agent(session, met, event) else {
+    }
+
+    /// The journal has written that a message runs: if it waits to be handed to a turn, it is now.
+    pub fn row_started(&mut self, row: InboxSeq) {
+        let Some(steering) = self.turns.started(row, &mut self.effects) else {
+            return;
+        };
+        if !self.steer(row, &steering) {
+            return self.turns.wait_again(row, &mut self.effects);
+        }
+        let Steering {
+            session, key, kind, ..
+        } = *steering;
+        self.turns.withdraw_waiting(&session, row);
+        match kind {
+            SteeringKind::Message(origin, message) => {
+                let writer = (&origin.chat.id, &origin.author);
+                self.messages.set_last(&session, writer, key, (row, 1), message);
+            }
+            // A further edit finds the turn that runs.
+            SteeringKind::Edit(original) => self.messages.learn(key, &session, original, None),
+        }
+        self.end_row(row, RowState::Done, DurableOps::new(), None);
+    }
+
+    /// Hands a message to the turn that it met, if that still runs and its author may still do that.
+    fn steer(&mut self, row: InboxSeq, steering: &Steering) -> bool {
+        let Steering {
+            session, met, event, ..
+        } = steering;
+        let MetAgent::Same(selection) = self.met_agent(session, *met, event) else {
             return false;
         };
         let adapter = self.adapters.get(event.source.platform.as_str());
-        let input = super::turn::turn_input(event.clone(), selection.text, &adapter);
-        let is_taken = self.turns.steer(session, met, &selection.agent, &input);
+        let input = super::turn::turn_input(MessageEvent::clone(event), selection.text, &adapter);
+        let is_taken = self.turns.steer(session, (*met, row), &selection.agent, &input);
         if is_taken {
             let author = self.access.author(Starter::Message(&event.source));
             let (agent, now_ms) = (&selection.agent.name, self.clock.unix_ms());
-            self.access.steered(&author, (met, agent), now_ms);
+            self.access.steered(&author, (*met, agent), now_ms);
         }
         is_taken
     }
 
-    /// Stops the turn that a message met, if `sessions.busy_mode` says so and its author may do that. Any other message waits, as one
+    /// Stops the turn that a message met, if its author may do that. Any other message waits, as one
     /// does that comes before it is known which agent the turn is for.
-    pub fn supersede(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) {
+    fn supersede(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) {
         let author = self.access.author(Starter::Message(&event.source));
-        if self.settings.busy_mode == BusyMode::Interrupt
-            && self.access.may_stop(&author)
-            && matches!(self.met_agent(session, met, event), MetAgent::Same(_))
-        {
+        if self.access.may_stop(&author) && matches!(self.met_agent(session, met, event), MetAgent::Same(_)) {
             self.stop_turn(session, Some(met), StopReason::Superseded);
         }
     }

@@ -1,6 +1,7 @@
 //! Messages that are edited or deleted after they came, `/retry` and `/queue`.
 
-use crate::relay::effects::{CommandCall, MessageChange, NewMessage, OwnMessage};
+use crate::config::BusyMode;
+use crate::relay::effects::{CommandCall, MessageChange, NewMessage, OwnMessage, Steering, SteeringKind};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::origin::TurnOrigin;
@@ -75,6 +76,7 @@ impl EventLoop {
         let turn = self.turns.answering(session, original);
         if turn.is_none() {
             if self.turns.is_waiting(session, original) {
+                self.turns.stop_steering(original, &mut self.effects);
                 self.messages
                     .learn(key, session, original, Some(self.messages.waiting(&event)));
                 self.effects.write(Command::SetLine {
@@ -94,17 +96,18 @@ impl EventLoop {
             let now_ms = self.clock.unix_ms();
             return self.turns.answer_instead(turn, row, now_ms, &mut self.effects);
         }
-        let has_files = self.media.is_some() && !event.media_urls.is_empty();
-        if let Some(turn) = turn.filter(|_| !has_files)
-            && self.steer(session, turn, &event)
-        {
-            // A further edit finds the turn that runs.
-            self.messages.learn(key, session, original, None);
-            return self.end_row(row, RowState::Done, DurableOps::new(), None);
-        }
         self.enqueue_committed(session, row);
-        if let Some(turn) = turn {
-            self.supersede(session, turn, &event);
+        let has_files = self.media.is_some() && !event.media_urls.is_empty();
+        let is_asked_apart = has_files && self.settings.busy_mode == BusyMode::Steer;
+        if let Some(met) = turn.filter(|_| !is_asked_apart) {
+            let steering = Steering {
+                session: session.clone(),
+                met,
+                key,
+                event,
+                kind: SteeringKind::Edit(original),
+            };
+            self.meet(row, steering);
         }
     }
 

@@ -63,7 +63,7 @@ impl EventLoop {
             Completion::Ended { seq, ops } => return self.row_ended(*seq, *ops),
             Completion::Loaded(row) => return self.row_loaded(row),
             Completion::Missing { seq } => return self.row_missing(*seq),
-            Completion::Started { seq, .. } => return self.turns.started(*seq, &mut self.effects),
+            Completion::Started { seq, .. } => return self.row_started(*seq),
             Completion::Failed(failed) => return self.command_failed(failed),
         };
         let Some(waiter) = self.journal.take(token) else {

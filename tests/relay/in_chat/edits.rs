@@ -202,7 +202,15 @@ async fn an_edit_of_the_message_that_is_being_answered_goes_as_busy_mode_says() 
         // Telegram reports changes that nobody sees.
         change(&relay, "e2", "1", "hold on", "message_is_edit").await;
         if mode == BusyMode::Steer {
+            let has_steered = async |count| {
+                let what = format!("{count} edits handed over");
+                relay
+                    .wait_for_status(&what, |status| status.tally.steered == count)
+                    .await;
+            };
+            has_steered(1).await;
             change(&relay, "e3", "1", "hold on now", "message_is_edit").await;
+            has_steered(2).await;
         }
         if mode != BusyMode::Interrupt {
             asked.go_on.notify_one();

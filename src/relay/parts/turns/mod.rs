@@ -10,6 +10,8 @@
 //! | running | the agent runs in a task, or inline when it answers inline | ending |
 //! | ending | its end and its ops are being committed ([`RowWait`]) | over |
 //!
+//! A message that a running turn takes is queued behind it until the journal has written that it runs ([`RowWait::Steering`]).
+//!
 //! Every turn ends exactly once. A session is free for its next message as soon as its turn has ended, before the end is
 //! committed.
 //!
@@ -22,7 +24,7 @@ mod rows;
 mod running;
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +37,7 @@ use crate::adapter::stream::TurnResult;
 use crate::adapter::{Chat, LabelMemory, labelled_interaction};
 use crate::agent::{SignalChannel, TurnInput};
 use crate::collections::IdMap;
-use crate::relay::effects::{Effects, MessageChange, Place, SelectedAgent, Task};
+use crate::relay::effects::{Effects, MessageChange, Place, SelectedAgent, Steering, Task};
 use crate::relay::metrics::TurnMetrics;
 use crate::relay::origin::TurnOrigin;
 use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
@@ -118,6 +120,8 @@ enum RowWait {
     },
     /// Its turn was running when an earlier process ended; it is read to be reported.
     Interrupted,
+    /// It is being marked as running before it is handed to the turn that it met; until then it waits behind that turn.
+    Steering(Box<Steering>),
     /// One of the relay's own commands is being carried out; its answer ends the row.
     Answering,
     /// Its end is being committed.
@@ -171,6 +175,8 @@ pub struct Turns {
     sessions: Sessions,
     live: IdMap<TurnId, LiveTurn>,
     rows: IdMap<InboxSeq, RowWait>,
+    /// Messages that are marked as running, but that no agent was given: they wait for a turn of their own.
+    not_given: HashSet<InboxSeq>,
     /// Turns that an earlier run left and whose message is still to be read, one after the other.
     interrupted: VecDeque<InboxSeq>,
     /// Where such turns were shown, until there is a connection.
@@ -221,6 +227,7 @@ impl Turns {
             sessions: Sessions::new(limits),
             live: IdMap::default(),
             rows: IdMap::default(),
+            not_given: HashSet::new(),
             interrupted: VecDeque::new(),
             left_shown: Vec::new(),
             unread: Vec::new(),
@@ -331,10 +338,11 @@ impl Turns {
     pub fn assign(&mut self, turn: TurnId, row: &InboxRow, origin: TurnOrigin, task: Task, now_ms: i64) {
         if let Some(live) = self.live.get_mut(&turn) {
             let (span, waited_ms) = (origin.span.get(), now_ms.saturating_sub(row.received_at));
-            tracing::record_all!(span, attempt = row.attempt, waited_ms = waited_ms);
+            let attempt = row.attempt - u32::from(self.not_given.remove(&row.seq));
+            tracing::record_all!(span, attempt = attempt, waited_ms = waited_ms);
             live.origin = Arc::new(origin);
             live.task = Some(task);
-            live.ran_before = row.attempt > 1;
+            live.ran_before = attempt > 1;
         }
     }
 
@@ -399,16 +407,36 @@ impl Turns {
         Some((row, Arc::clone(&live.origin), live.task.as_mut()?))
     }
 
-    /// Hands a message to the running turn that it met, if nothing older waits and it is for the same agent with the same options
-    /// and rights. What a turn has taken is the turn's business: its own end answers it.
+    /// Whether a message that waits may be handed to the running turn that it met: nothing older waits but what is handed over, too,
+    /// and it is for the same agent with the same options and rights.
+    pub fn may_steer(
+        &self,
+        session: &SessionKey,
+        (met, row): (TurnId, InboxSeq),
+        agent: &SelectedAgent,
+    ) -> bool {
+        let is_steering = |row: &InboxSeq| matches!(self.rows.get(row), Some(RowWait::Steering(_)));
+        let mut waiting = self.sessions.rows(session).map(InboxSeq);
+        self.sessions.running_turn(session) == Some(met)
+            && waiting.find(|waiting| !is_steering(waiting)) == Some(row)
+            && self.running(met).is_some_and(|running| {
+                !running.declined
+                    && running.agent.is_same(agent)
+                    && running.agent.permission == agent.permission
+                    && running.agent.agent.info().steers
+            })
+    }
+
+    /// Hands a message that is marked as running to the turn that it met, if that may still be done and the agent takes it. What a
+    /// turn has taken is the turn's business: its own end answers it.
     pub fn steer(
         &mut self,
         session: &SessionKey,
-        met: TurnId,
+        (met, row): (TurnId, InboxSeq),
         agent: &SelectedAgent,
         input: &TurnInput,
     ) -> bool {
-        if self.sessions.running_turn(session) != Some(met) || self.sessions.has_waiting(session) {
+        if self.sessions.rows(session).next() != Some(row.0) || !self.may_steer(session, (met, row), agent) {
             return false;
         }
         let Some(LiveTurn {
@@ -418,11 +446,7 @@ impl Turns {
         else {
             return false;
         };
-        let steered = !running.declined
-            && running.agent.is_same(agent)
-            && running.agent.permission == agent.permission
-            && running.agent.agent.info().steers
-            && running.agent.agent.steer(&running.conversation, input);
+        let steered = running.agent.agent.steer(&running.conversation, input);
         running.steered += u64::from(steered);
         self.counters.steered += u64::from(steered);
         steered

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Loaded, RowWait, TurnPhase, Turns, Unread};
 use crate::access::Author;
 use crate::adapter::Chat;
-use crate::relay::effects::{Effects, MessageChange, Pending};
+use crate::relay::effects::{Effects, MessageChange, Pending, Steering};
 use crate::relay::ops::DurableOp;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::spans::MessageSpan;
@@ -168,13 +168,44 @@ impl Turns {
     }
 
     fn load_started(&mut self, turn: TurnId, row: InboxSeq, now_ms: i64, effects: &mut Effects) {
-        self.rows.insert(row, RowWait::Loading { turn, early: false });
+        let before = self.rows.insert(row, RowWait::Loading { turn, early: false });
+        if matches!(before, Some(RowWait::Steering(_))) {
+            self.not_given.insert(row);
+        }
         effects.write(Command::Start {
             seq: row,
             repeatable: self.are_repeatable,
             now_ms,
         });
         effects.write(Command::Load { seq: row });
+    }
+
+    /// A message that waits is marked as running before the turn that it met takes it: an agent must not act on a message that would
+    /// run again after a restart.
+    pub fn mark_steering(&mut self, row: InboxSeq, steering: Steering, now_ms: i64, effects: &mut Effects) {
+        let agent = self.agent_of(steering.met);
+        let is_repeatable = agent.is_some_and(|agent| agent.agent.info().repeatable);
+        effects.write(Command::Start {
+            seq: row,
+            repeatable: self.are_repeatable || is_repeatable,
+            now_ms,
+        });
+        self.rows.insert(row, RowWait::Steering(Box::new(steering)));
+    }
+
+    /// A message that was marked as running is not handed to a turn: it waits for one of its own. No agent was given it, so that
+    /// it may run after a restart.
+    pub fn wait_again(&mut self, row: InboxSeq, effects: &mut Effects) {
+        self.not_given.insert(row);
+        effects.write(Command::SetRepeatable { seq: row });
+    }
+
+    /// A message that waits was changed: if it was to be handed to a turn, it waits for one of its own.
+    pub fn stop_steering(&mut self, row: InboxSeq, effects: &mut Effects) {
+        if matches!(self.rows.get(&row), Some(RowWait::Steering(_))) {
+            self.rows.remove(&row);
+            self.wait_again(row, effects);
+        }
     }
 
     /// A turn that an earlier run left was shown in this chat. There are as many as ran at a time.
@@ -211,8 +242,8 @@ impl Turns {
         self.read_next_interrupted(effects);
     }
 
-    /// A row was read back. One that is not marked as running yet, or still as an earlier run marked it, is waited for: a disk
-    /// that cannot be written still reads, and an agent must not act on a message that would run again after a restart.
+    /// A row was read back. One that is not marked as running yet, or still as it was marked before this turn, is waited for: a
+    /// disk that cannot be written still reads, and an agent must not act on a message that would run again after a restart.
     pub fn loaded(&mut self, row: &InboxRow, effects: &mut Effects) -> Loaded {
         match self.rows.get_mut(&row.seq) {
             Some(RowWait::Interrupted) => {
@@ -221,7 +252,9 @@ impl Turns {
                 Loaded::Interrupted
             }
             Some(RowWait::Loading { early, .. })
-                if row.state != RowState::Running || (row.repeatable && !self.are_repeatable) =>
+                if row.state != RowState::Running
+                    || row.attempt <= u32::from(self.not_given.contains(&row.seq))
+                    || (row.repeatable && !self.are_repeatable) =>
             {
                 *early = true;
                 Loaded::Nothing
@@ -231,22 +264,32 @@ impl Turns {
                 self.rows.remove(&row.seq);
                 Loaded::Turn(turn)
             }
-            Some(RowWait::Answering | RowWait::Ending) | None => Loaded::Nothing,
+            Some(RowWait::Steering(_) | RowWait::Answering | RowWait::Ending) | None => Loaded::Nothing,
         }
     }
 
-    /// The journal has written that a message runs.
-    pub fn started(&mut self, row: InboxSeq, effects: &mut Effects) {
-        if let Some(RowWait::Loading { early, .. }) = self.rows.get_mut(&row)
-            && std::mem::take(early)
-        {
-            effects.write(Command::Load { seq: row });
+    /// The journal has written that a message runs. Returns it if it is to be handed to a turn.
+    pub fn started(&mut self, row: InboxSeq, effects: &mut Effects) -> Option<Box<Steering>> {
+        match self.rows.get_mut(&row)? {
+            RowWait::Loading { early, .. } => {
+                if std::mem::take(early) {
+                    effects.write(Command::Load { seq: row });
+                }
+                None
+            }
+            RowWait::Steering(_) => match self.rows.remove(&row) {
+                Some(RowWait::Steering(steering)) => Some(steering),
+                _ => None,
+            },
+            RowWait::Interrupted | RowWait::Answering | RowWait::Ending => None,
         }
     }
 
     /// The row does not exist: somebody dropped it, or it had ended.
     pub fn missing(&mut self, row: InboxSeq, effects: &mut Effects) {
+        self.not_given.remove(&row);
         match self.rows.remove(&row) {
+            Some(RowWait::Steering(steering)) => self.sessions.withdraw(&steering.session, row.0),
             Some(RowWait::Loading { turn, .. }) => {
                 self.abandon(turn);
             }
@@ -261,6 +304,11 @@ impl Turns {
         match self.rows.get(&row) {
             Some(RowWait::Loading { .. } | RowWait::Interrupted) => {
                 self.unread.push(Unread::Row(row));
+                false
+            }
+            // It waits as it did.
+            Some(RowWait::Steering(_)) => {
+                self.rows.remove(&row);
                 false
             }
             Some(RowWait::Ending) => {
@@ -359,6 +407,7 @@ impl Turns {
             ops: ops.iter().map(|op| op.to_row()).collect(),
             now_ms,
         });
+        self.not_given.remove(&row);
         self.rows.insert(row, RowWait::Ending);
     }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::access::Author;
 use crate::adapter::ChatId;
-use crate::agent::{EchoAgent, Permission, TurnInput};
+use crate::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Permission, Turn, TurnEnd, TurnInput};
 use crate::relay::effects::{JobTask, Pending, RunSeq, SelectedAgent};
 use crate::relay::parts::turn_task::tests::context;
 use crate::relay::spans::MessageSpan;
@@ -201,6 +201,179 @@ async fn what_a_turn_saves_is_kept_until_its_session_starts_a_new_conversation()
     assert!(!turns.keeps_state(first), "it is over");
 }
 
+/// Takes every message that says something.
+struct Taker;
+
+impl Agent for Taker {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            steers: true,
+            repeatable: true,
+            ..AgentInfo::default()
+        }
+    }
+
+    fn run(&self, _turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(std::future::pending())
+    }
+
+    fn steer(&self, _session: &SessionKey, input: &TurnInput) -> bool {
+        !input.text.is_empty()
+    }
+}
+
+/// Messages that wait behind the turn of a session, which takes messages.
+struct Met {
+    turns: Turns,
+    effects: Effects,
+    session: SessionKey,
+    turn: TurnId,
+    agent: SelectedAgent,
+}
+
+impl Met {
+    fn new(rows: &[i64]) -> Self {
+        let mut turns = turns(1);
+        let session = key("s1");
+        let turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
+        let agent = SelectedAgent {
+            name: "taker".into(),
+            agent: Arc::new(Taker),
+            permission: Permission::Ask,
+            set_permission: Permission::Ask,
+            workdir: None,
+        };
+        let input = TurnInput::default();
+        turns.begin(
+            turn,
+            InboxSeq(1),
+            agent.clone(),
+            input,
+            session.clone(),
+            context(),
+        );
+        for row in rows {
+            turns.admit(&session);
+            turns.enqueue(&session, InboxSeq(*row));
+        }
+        Self {
+            turns,
+            effects: Effects::default(),
+            session,
+            turn,
+            agent,
+        }
+    }
+
+    fn may_steer(&self, row: i64) -> bool {
+        let met = (self.turn, InboxSeq(row));
+        self.turns.may_steer(&self.session, met, &self.agent)
+    }
+
+    fn mark(&mut self, row: i64) {
+        assert!(self.may_steer(row), "{row}");
+        let steering = Steering::empty_edit(self.session.clone(), self.turn);
+        let effects = &mut self.effects;
+        self.turns.mark_steering(InboxSeq(row), steering, NOW, effects);
+    }
+
+    fn is_started(&mut self, row: i64) -> bool {
+        self.turns.started(InboxSeq(row), &mut self.effects).is_some()
+    }
+
+    fn steer(&mut self, row: i64, text: &str) -> bool {
+        let input = TurnInput {
+            text: text.to_owned(),
+            ..TurnInput::default()
+        };
+        let met = (self.turn, InboxSeq(row));
+        self.turns.steer(&self.session, met, &self.agent, &input)
+    }
+
+    fn waiting(&self) -> Vec<i64> {
+        self.turns.sessions().rows(&self.session).collect()
+    }
+}
+
+#[tokio::test]
+async fn messages_are_handed_over_in_order_once_they_are_marked_as_running() {
+    let mut met = Met::new(&[5, 6, 7]);
+    assert!(!met.may_steer(6), "an older one waits");
+    met.mark(5);
+    met.mark(6);
+    assert_eq!(met.turns.outstanding(), 4, "two tasks, two rows");
+    assert!(matches!(
+        &met.effects.take_commands().0[..],
+        [
+            Command::Start {
+                seq: InboxSeq(5),
+                repeatable: true,
+                ..
+            },
+            Command::Start { seq: InboxSeq(6), .. }
+        ]
+    ));
+    assert!(met.is_started(5) && met.steer(5, "left"));
+    met.turns.withdraw_waiting(&key("s1"), InboxSeq(5));
+    assert!(met.is_started(6) && !met.is_started(6), "once");
+    assert!(!met.steer(6, ""), "the agent does not take it");
+    met.turns.wait_again(InboxSeq(6), &mut met.effects);
+    assert!(matches!(
+        met.effects.take_commands().0[..],
+        [Command::SetRepeatable { seq: InboxSeq(6) }]
+    ));
+    assert!(!met.may_steer(7) && !met.steer(7, "right"), "6 waits");
+    assert_eq!((met.waiting(), met.turns.counters().steered), (vec![6, 7], 1));
+}
+
+#[tokio::test]
+async fn a_message_that_was_not_handed_over_has_a_turn_that_did_not_run_before() {
+    for is_marked in [false, true] {
+        let mut met = Met::new(&[5]);
+        met.mark(5);
+        if is_marked {
+            // The turn has ended when the journal has written it, or it was changed before.
+            met.turns.stop_steering(InboxSeq(5), &mut met.effects);
+            assert!(!met.is_started(5));
+        }
+        met.turns.abandon(met.turn);
+        met.effects.take_commands();
+        met.turns.start_waiting(NOW, &mut met.effects);
+        assert_eq!(reads(&mut met.effects), (vec![5], 1));
+        let mut read = row(5, "s1", RowState::Running);
+        assert!(
+            matches!(met.turns.loaded(&read, &mut met.effects), Loaded::Nothing),
+            "as it was marked for the turn before"
+        );
+        assert!(!met.is_started(5), "its own turn has it");
+        assert_eq!(reads(&mut met.effects), (vec![5], 0));
+        read.attempt = 2;
+        let Loaded::Turn(turn) = met.turns.loaded(&read, &mut met.effects) else {
+            panic!("its turn waits for it")
+        };
+        let ann = origin("s1", "ann", "C1");
+        met.turns.assign(turn, &read, ann, message(), NOW);
+        assert!(!met.turns.ran_before(turn));
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_to_be_handed_over_waits_until_it_is_over_or_gone() {
+    let mut met = Met::new(&[5, 6, 7]);
+    for row in [5, 6, 7] {
+        met.mark(row);
+        assert!(met.turns.is_waiting(&met.session, InboxSeq(row)));
+    }
+    let effects = &mut met.effects;
+    met.turns.missing(InboxSeq(5), effects);
+    met.turns.withdraw_waiting(&met.session, InboxSeq(6));
+    met.turns
+        .end_row(InboxSeq(6), RowState::Ignored, &[], NOW, effects);
+    assert!(!met.is_started(5) && !met.is_started(6));
+    assert!(!met.turns.row_failed(InboxSeq(7)) && !met.is_started(7));
+    assert_eq!(met.waiting(), [7], "it was not marked");
+}
+
 #[test]
 fn work_that_was_not_accepted_frees_its_place() {
     let mut turns = turns(1);
@@ -218,13 +391,13 @@ fn a_waiting_message_runs_when_it_is_marked_as_running_and_read_back() {
     let first = hold(&mut turns, origin("s1", "ann", "C1"), message());
     assert!(!matches!(turns.admit(&key("s1")), Admission::Start(_)));
     assert!(!turns.enqueue(&key("s1"), InboxSeq(5)));
-    assert!(turns.sessions().has_waiting(&key("s1")));
+    assert_eq!(turns.sessions().waiting(&key("s1")), 1);
     turns.start_waiting(NOW, &mut effects);
     assert_eq!(reads(&mut effects), (vec![], 0), "it waits for its turn");
     turns.abandon(first);
     turns.start_waiting(NOW, &mut effects);
     assert_eq!(reads(&mut effects), (vec![5], 1));
-    assert!(!turns.sessions().has_waiting(&key("s1")));
+    assert_eq!(turns.sessions().waiting(&key("s1")), 0);
     let queued = row(5, "s1", RowState::Queued);
     assert!(
         matches!(turns.loaded(&queued, &mut effects), Loaded::Nothing),
@@ -372,8 +545,9 @@ fn a_session_whose_rows_are_only_in_the_journal_is_read_from_there() {
     turns.refilled(key("s1"), Some((&rows, &[])));
     turns.start_waiting(NOW, &mut effects);
     assert_eq!(reads(&mut effects), (vec![5], 1));
-    assert!(
-        !turns.sessions().has_waiting(&key("s1")),
+    assert_eq!(
+        turns.sessions().waiting(&key("s1")),
+        0,
         "a command is never the agent's"
     );
     turns.refill(&mut effects);
