@@ -87,7 +87,7 @@ pub(super) fn metrics(parts: &EventLoop) -> Metrics {
         queues: vec![
             ("arriving", parts.journal.accepting()),
             ("waiting", sessions.queued()),
-            ("ending", parts.turns.ending()),
+            ("ending", parts.turns.uncommitted()),
             ("owed", parts.outbox.durable()),
             ("passing", parts.outbox.ephemeral()),
             ("out", parts.outbox.in_flight()),
@@ -138,7 +138,7 @@ pub(super) fn status(parts: &EventLoop) -> Status {
         cron: parts.scheduler.status(parts.clock.now()),
         prompts_open: parts.approvals.count(),
         ops_durable: parts.outbox.durable(),
-        ends_uncommitted: parts.turns.ending(),
+        ends_uncommitted: parts.turns.uncommitted(),
         ops_ephemeral: parts.outbox.ephemeral(),
         chats_known: parts.chats.len(),
         last_wake_ms: wake.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),

@@ -16,7 +16,7 @@ impl EventLoop {
             return;
         }
         let committed = self.journal.uncommitted() == 0
-            && self.turns.ending() == 0
+            && self.turns.uncommitted() == 0
             && !self.turns.has_unread_edit()
             && !self.scheduler.has_unsaved();
         let live = self.link.is_live();

@@ -266,10 +266,10 @@ impl Turns {
         self.live.is_empty()
     }
 
-    /// Ends that are being committed.
-    pub fn ending(&self) -> usize {
-        let ending = |state: &&RowWait| matches!(state, RowWait::Ending);
-        self.rows.values().filter(ending).count()
+    /// Rows whose end is being committed, or their mark before a turn takes them.
+    pub fn uncommitted(&self) -> usize {
+        let is_uncommitted = |state: &&RowWait| matches!(state, RowWait::Ending | RowWait::Steering(_));
+        self.rows.values().filter(is_uncommitted).count()
     }
 
     /// Everything that is still to be done: turns, tasks, and rows that are read or ended.

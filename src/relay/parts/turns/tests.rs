@@ -489,14 +489,14 @@ fn an_end_is_under_way_until_it_is_committed_or_refused() {
         turns.end_row(InboxSeq(seq), RowState::Done, &[], NOW, &mut effects);
     }
     turns.answer_later(InboxSeq(3));
-    assert_eq!((turns.ending(), turns.outstanding()), (2, 3));
+    assert_eq!((turns.uncommitted(), turns.outstanding()), (2, 3));
     let (commands, _) = effects.take_commands();
     assert!(matches!(&commands[0], Command::End { seq, state, now_ms, .. }
         if (*seq, *state, *now_ms) == (InboxSeq(1), RowState::Done, NOW)));
     assert!(turns.committed(InboxSeq(1)) && !turns.committed(InboxSeq(1)));
     assert!(turns.row_failed(InboxSeq(2)), "an end was refused");
     assert!(!turns.committed(InboxSeq(3)) && !turns.row_failed(InboxSeq(3)));
-    assert_eq!((turns.ending(), turns.outstanding()), (0, 1));
+    assert_eq!((turns.uncommitted(), turns.outstanding()), (0, 1));
     turns.start_stored(TurnId(99), InboxSeq(4), NOW, &mut effects);
     assert_eq!(reads(&mut effects), (vec![], 0), "there is no such turn");
     let turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
