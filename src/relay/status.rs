@@ -143,7 +143,7 @@ pub struct Status {
     pub prompts_open: usize,
     /// Durable ops that are not settled.
     pub ops_durable: usize,
-    /// Ends of turns on their way into the journal.
+    /// Ends of turns on their way into the journal, and marks of messages that running turns take.
     pub ends_uncommitted: usize,
     /// Ephemeral ops that wait or are in flight.
     pub ops_ephemeral: usize,

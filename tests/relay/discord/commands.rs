@@ -126,3 +126,25 @@ async fn an_answer_may_be_selected_in_a_menu() {
     assert_eq!(fake.callbacks(), [json!({"type": 6})]);
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn a_button_of_a_list_chooses_from_it() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake).setting("agents.other", "{kind: noop}");
+    let relay = started(&setup).await;
+    fake.interacts(2, &json!({"name": "agent"}));
+    eventually("the list", async || fake.buttons().as_array().is_some()).await;
+    let buttons = fake.buttons();
+    let other = (buttons.as_array().unwrap().iter())
+        .flat_map(|row| row["components"].as_array().unwrap())
+        .find(|button| button["label"].as_str().unwrap().contains("other"));
+    let id = &other.unwrap()["custom_id"];
+    fake.interacts(3, &json!({"custom_id": id, "component_type": 2}));
+    answered(&fake, "other answers from now on.").await;
+    assert_eq!(fake.callbacks(), [json!({"type": 5}), json!({"type": 6})]);
+    fake.say("hello");
+    fake.interacts(2, &json!({"name": "whoami"}));
+    eventually("the last answer", async || fake.replaced().len() == 2).await;
+    assert_eq!(fake.answers().len(), 1, "{:?}", fake.answers());
+    relay.stop().await;
+}

@@ -302,6 +302,7 @@ async fn messages_are_handed_over_in_order_once_they_are_marked_as_running() {
     met.mark(5);
     met.mark(6);
     assert_eq!(met.turns.outstanding(), 4, "two tasks, two rows");
+    assert_eq!(met.turns.uncommitted(), 2, "a shutdown waits for them");
     assert!(matches!(
         &met.effects.take_commands().0[..],
         [
